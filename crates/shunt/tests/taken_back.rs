@@ -202,6 +202,12 @@ fn has_ended(kept: &Kept, open: &File) {
     assert!(kept.log().contains("5 servers died within 60s"), "{}", kept.log());
 }
 
+fn ends_without_a_way_back(kept: &Kept, open: &File) {
+    kill_all(kept);
+    has_ended(kept, open);
+    assert!(!kept.log().contains("goes back"), "{}", kept.log());
+}
+
 #[test]
 fn privileged_a_program_that_has_proved_itself_is_on_its_own() {
     if !can_mount() {
@@ -224,9 +230,7 @@ fn privileged_a_program_that_has_proved_itself_is_on_its_own() {
     let now = beside_files(&kept);
     println!("descriptors before, while the program before is held, and now: {files}, {held}, {now}");
     assert_eq!(now + 1, held, "{:?}", settled_files(kept.keeper));
-    kill_all(&kept);
-    has_ended(&kept, &open);
-    assert!(!kept.log().contains("goes back"), "{}", kept.log());
+    ends_without_a_way_back(&kept, &open);
 }
 
 /// Its own file is no other program.
@@ -239,9 +243,7 @@ fn privileged_nobody_goes_back_to_the_program_that_runs() {
     let program = program_of(kept.keeper);
     let open = File::options().write(true).open(kept.room.mnt().join("hello")).expect("opens");
     upgrade(&kept, &program);
-    kill_all(&kept);
-    has_ended(&kept, &open);
-    assert!(!kept.log().contains("goes back"), "{}", kept.log());
+    ends_without_a_way_back(&kept, &open);
 }
 
 /// It is tried first, and where it cannot go on, the mount ends as it does without it.
