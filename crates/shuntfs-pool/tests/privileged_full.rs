@@ -468,7 +468,7 @@ fn look_at_all(mounted: &Mounted, stop: &AtomicBool, looks: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         for (number, has_seen) in has_seen.iter_mut().enumerate() {
             let path = mounted.at(&format!("d/file-{number}"));
-            let mut file = match File::open(&path) {
+            let file = match File::open(&path) {
                 Ok(file) => file,
                 Err(error) => {
                     assert!(!*has_seen, "{number}: {error}");
@@ -479,7 +479,10 @@ fn look_at_all(mounted: &Mounted, stop: &AtomicBool, looks: &AtomicU64) {
             let len = file.metadata().unwrap().len();
             assert!(fs::metadata(&path).unwrap().is_file(), "{number}");
             let mut begin = vec![0; usize::try_from(len.min(8192)).unwrap()];
-            file.read_exact(&mut begin).unwrap();
+            // The size that was told is the one below. Until the WRITE that made it has returned, the kernel reads up to the size before
+            // (FUSE_I_SIZE_UNSTABLE).
+            let is_read = wait_until(Duration::from_secs(10), || file.read_exact_at(&mut begin, 0).is_ok());
+            assert!(is_read, "{number}: fewer bytes than {}", begin.len());
             assert!(begin == bytes(0, begin.len()), "{number}");
             looks.fetch_add(1, Ordering::Relaxed);
         }
